@@ -26,6 +26,7 @@ from laconic.data import (
     stream,
     take_columns,
 )
+from laconic.data.errors import NotNumeric
 from laconic.data.files import format_of
 
 from .files import FORMATS, as_dense, assert_same, dump_libsvm, small_table, sparse
@@ -390,6 +391,7 @@ BAD_ARFF = {
         "line 3, column 1: expected a value .*, found '1 % one'",
     ),
     "a quote alone": ("@attribute a real\n@attribute b {x}\n@data\n\n1,'x\n", "line 5, column 2: expected a value "),
+    "no rows": ("@attribute a real\n@attribute y real\n@data\n", "a.arff: it has no rows"),
     "text for a number": (
         "@attribute a real\n@data\n%\n1\n'x, y'\n",
         "line 5, column 1: expected a number in 'a', found",
@@ -406,6 +408,11 @@ def test_arff(tmp_path):
     assert table.feature_names == ("petal length", "kind=a", "kind=b c", "kind=d,'%")
     assert table.classes == ("no", "yes")
     assert (table.X.tolist(), table.y.tolist()) == ([[1.5, 1, 0, 0], [2, 0, 1, 0], [3, 0, 0, 1]], [1, 0, 0])
+    path.write_text(ARFF.replace("1.5,a", "x,a"))
+    with pytest.raises(
+        NotNumeric, match=r"leave it out with .*; line 9: expected a number in 'petal length', found 'x'"
+    ):
+        read(path, target="class")
     path.write_text(ARFF.replace("2 ,", "? ,"))
     with pytest.raises(BadTable, match="X is nan in row 2"):
         read(path, target="class")

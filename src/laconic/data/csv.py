@@ -162,7 +162,7 @@ def _schema(source: Source, how: Dialect, names: list[str], found: list[Any]) ->
         schema = arrow.make_schema(source, names, list(map((kinds | declared).get, names)), categories_of)
     except NotNumeric as error:
         fault = _find_fault(source, how, {error.column: _NUMBER})
-        if fault is None or fault.line == how.n_skipped + 1 + how.header:
+        if fault is None or fault.in_first_row:
             seen = "" if fault is None else f"; line {fault.line}: {fault.what}"
             raise NotNumeric(source.path, error.column, seen) from error
         raise fault from error
@@ -218,7 +218,8 @@ def _opened(
             raise MalformedFile(path, f"expected text in UTF-8 ({what}); save it as UTF-8") from error
         words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
         expected = {name: words[kinds[name]] for name in names or () if kinds is not None and kinds[name] in words}
-        raise _find_fault(source, how, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
+        what = "it has no rows" if what == "Empty CSV file" else f"not CSV as expected: {what}"
+        raise _find_fault(source, how, expected) or MalformedFile(path, what) from error
 
 
 @dataclass(eq=False)
@@ -274,21 +275,25 @@ def _find_fault(source: Source, how: Dialect, expected: Mapping[str, str]) -> Ma
         try:
             fault = _first_fault(reader, expected, None if how.header else how.names)
         except csv.Error as error:
-            fault = f"not CSV as expected: {error}", None
+            fault = f"not CSV as expected: {error}", None, False
         line = max(1, skipped + reader.line_num)
-    return None if fault is None else MalformedFile(path, fault[0], line=line, column=fault[1])
+    return None if fault is None else MalformedFile(path, fault[0], line=line, column=fault[1], in_first_row=fault[2])
 
 
-def _first_fault(lines: Any, expected: Mapping[str, str], names: list[str] | None) -> tuple[str, int | None] | None:
+def _first_fault(
+    lines: Any, expected: Mapping[str, str], names: list[str] | None
+) -> tuple[str, int | None, bool] | None:
+    """What was expected and found, in which field, and whether that is in the first row."""
     header = names or next(lines, None)
     if header is None:
-        return "expected a header line, found an empty file", 1
-    for fields in lines:
-        if fields and len(fields) != len(header):
-            return f"expected {len(header)} fields, found {len(fields)}", min(len(fields), len(header)) + 1
+        return "expected a header line, found an empty file", 1, False
+    for i, fields in enumerate(filter(None, lines)):
+        if len(fields) != len(header):
+            what = f"expected {len(header)} fields, found {len(fields)}"
+            return what, min(len(fields), len(header)) + 1, i == 0
         for j, (name, field) in enumerate(zip(header, fields, strict=False)):
             if name in expected and not _is(expected[name], field):
-                return f"expected {expected[name]} in {name!r}, found {field[:80]!r}", j + 1
+                return f"expected {expected[name]} in {name!r}, found {field[:80]!r}", j + 1, i == 0
     return None
 
 

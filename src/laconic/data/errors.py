@@ -20,8 +20,17 @@ class MalformedFile(BadTable):
     ads.svm, line 3, column 7: expected index:value, found 'x'
     """
 
-    def __init__(self, path: Path, what: str, *, line: int | None = None, column: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        what: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        in_first_row: bool = False,
+    ) -> None:
         self.path, self.line, self.column, self.what = str(path), line, column, what
+        self.in_first_row = in_first_row
         where = [self.path, *(f"{name} {n}" for name, n in (("line", line), ("column", column)) if n is not None)]
         super().__init__(f"{', '.join(where)}: {what}")
 
