@@ -87,9 +87,8 @@ def stream_csv(
 def dialect(source: Source) -> Dialect:
     """The dialect of a file, as `source` gives it or else inferred from its first two lines.
 
-    The first line is a header if it holds no number, if a number stands below one of its texts, or if it reads
-    0, 1, 2, … (as data frames without column names write it, after an empty name of their index). Without a header,
-    columns are named c0, c1, …
+    Without a header,
+        columns are named c0, c1, …
     """
     path, limits, asked = Path(source.path), source.limits, source.delimiter
     asked = _DELIMITERS.get(asked or "", asked)
@@ -112,15 +111,25 @@ def dialect(source: Source) -> Dialect:
             first, second = [*islice(filter(None, reader), 2), [], []][:2]
         except csv.Error as error:
             raise MalformedFile(path, f"not CSV as expected: {error}", line=reader.line_num) from error
-    numbers, below = list(map(_is_number, first)), map(_is_number, second)
-    plain, filled = first[first[:1] == [""] :], [a or b in _GAPS for a, b in zip(numbers, first, strict=True)]
-    told = plain == list(map(str, range(len(plain)))) or any(map(gt, below, filled)) or not any(numbers)
-    if told if source.header == "auto" else source.header:
+    if _is_header(first, second) if source.header == "auto" else source.header:
         return Dialect(first, delimiter, header=True, n_bytes=n_bytes)
     names = [f"c{j}" for j in range(len(first))]
     some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     note = f"{path}: no header: columns {some}"
     return Dialect(names, delimiter, n_bytes=n_bytes, notes=(note,) if source.header == "auto" else ())
+
+
+def _is_header(first: list[str], second: list[str]) -> bool:
+    """Whether the first line of a file names its columns.
+
+    It does if it holds no number, if a number stands below one of its texts, or if it reads 0, 1, 2, … (as data frames
+    without column names write it, after an empty name of their index).
+    """
+    numbers, plain = list(map(_is_number, first)), first[first[:1] == [""] :]
+    filled = [is_number or field in _GAPS for is_number, field in zip(numbers, first, strict=True)]
+    return (
+        plain == list(map(str, range(len(plain)))) or any(map(gt, map(_is_number, second), filled)) or not any(numbers)
+    )
 
 
 def _lines(path: Path, file: IO[bytes], limits: Limits, errors: str = "replace") -> Iterator[str]:

@@ -37,15 +37,7 @@ class CrossValidated(CASGDEstimator):
 
     def _searched(self, options: FitOptions, problem: Problem, data: Given, comm: Communicator) -> FitOptions:
         """Set alpha_, alphas_, scores_ and best_score_."""
-        try:
-            self.alphas_ = np.asarray(self.alphas, dtype=np.float64)
-            if self.alphas_.ndim != 1 or not len(self.alphas_):
-                raise ValueError("there must be one at least")
-        except (TypeError, ValueError) as error:
-            why = f" must be a list of penalties such as [1e-4, 1e-2]; got {self.alphas!r}"
-            raise InvalidOption(Option("alphas"), why) from error
-        for alpha in self.alphas_.tolist():
-            check_number("alpha", alpha, "alphas")
+        self.alphas_ = self._checked_alphas()
         if self.scoring is not None:
             self._check_scoring(data, comm)
             data = indexable(*data)  # of sparse matrices only some have rows
@@ -70,6 +62,18 @@ class CrossValidated(CASGDEstimator):
         best = int(np.lexsort((losses, -np.where(np.isnan(mean), -np.inf, mean)))[0])  # of equal scores the lower loss
         self.alpha_, self.best_score_ = float(self.alphas_[best]), float(mean[best])
         return replace(options, alpha=self.alpha_)
+
+    def _checked_alphas(self) -> np.ndarray:
+        try:
+            alphas = np.asarray(self.alphas, dtype=np.float64)
+            if alphas.ndim != 1 or not len(alphas):
+                raise ValueError("there must be one at least")
+        except (TypeError, ValueError) as error:
+            why = f" must be a list of penalties such as [1e-4, 1e-2]; got {self.alphas!r}"
+            raise InvalidOption(Option("alphas"), why) from error
+        for alpha in alphas.tolist():
+            check_number("alpha", alpha, "alphas")
+        return alphas
 
     def _check_scoring(self, data: Given, comm: Communicator) -> None:
         """Raise `InvalidOption` for what cannot judge the rows."""
