@@ -14,11 +14,10 @@ from laconic.bench import codec, ddp
 from laconic.bench.glm import suite as glm
 from laconic.bench.glm.runs import glm_on_rank
 from laconic.bench.protocol import one_thread
-from laconic.bench.ranks import on_ranks, run_share
+from laconic.bench.ranks import n_ranks, on_ranks, run_share
 from laconic.bench.suite import Progress, Suite, row_fields
 from laconic.bench.training import GRADIENT_STEPS, NetworkProblem, batch_rows, digits_gradient
 from laconic.data import load_digits
-from laconic.exchange.launch import n_ranks
 from laconic.glm import FitOptions
 from laconic.glm.problem import ALONE
 from laconic.kernels import Stream, select
@@ -50,8 +49,9 @@ class DemoOptions:
     steps: int = option(40, "Steps of training.")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ranks", n_ranks(self.ranks))
         check_counts(self)
+        if self.ranks != 0:
+            object.__setattr__(self, "ranks", n_ranks(self.ranks, None))
         self.on_ranks  # noqa: B018 (raises if there cannot be so many)
 
     @property
