@@ -17,6 +17,7 @@ from laconic.data import (
     BadTable,
     MalformedFile,
     Table,
+    arff,
     column_cuts,
     column_weights,
     convert,
@@ -379,7 +380,10 @@ ARFF = """% of flowers
 1.5,a,yes
   2 , 'b c' ,\t'no'
 3,"d,\\'%",no
+\t4 ,a , no\x20
 """
+LINES_OR_BLOCKS = pytest.mark.parametrize("block", [1, 2**20])
+"""Bytes that are read at once: a line, or all of a short file."""
 BAD_ARFF = {
     "no data": ("@relation r\n@attribute a real\n", "expected a line @data"),
     "something else": ("@relation r\nhello\n@data\n", "line 2: expected @attribute or @data, found 'hello'"),
@@ -401,13 +405,18 @@ BAD_ARFF = {
 }
 
 
-def test_arff(tmp_path):
+@LINES_OR_BLOCKS
+def test_arff(block, tmp_path, monkeypatch):
+    monkeypatch.setattr(arff, "_BLOCK_BYTES", block)
     path = tmp_path / "iris.arff"
     path.write_text(ARFF)
     table = read(path, target="class")
     assert table.feature_names == ("petal length", "kind=a", "kind=b c", "kind=d,'%")
     assert table.classes == ("no", "yes")
-    assert (table.X.tolist(), table.y.tolist()) == ([[1.5, 1, 0, 0], [2, 0, 1, 0], [3, 0, 0, 1]], [1, 0, 0])
+    assert (table.X.tolist(), table.y.tolist()) == (
+        [[1.5, 1, 0, 0], [2, 0, 1, 0], [3, 0, 0, 1], [4, 1, 0, 0]],
+        [1, 0, 0, 0],
+    )
     path.write_text(ARFF.replace("1.5,a", "x,a"))
     with pytest.raises(
         NotNumeric, match=r"leave it out with .*; line 9: expected a number in 'petal length', found 'x'"
@@ -421,8 +430,10 @@ def test_arff(tmp_path):
         read(path, target="class")
 
 
+@LINES_OR_BLOCKS
 @pytest.mark.parametrize("name", BAD_ARFF)
-def test_bad_arff(name, tmp_path):
+def test_bad_arff(name, block, tmp_path, monkeypatch):
+    monkeypatch.setattr(arff, "_BLOCK_BYTES", block)
     text, message = BAD_ARFF[name]
     (tmp_path / "a.arff").write_text(text)
     with pytest.raises(MalformedFile, match=message):

@@ -6,14 +6,21 @@ line that begins with % is a comment.
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from laconic.data.errors import MalformedFile
+from laconic.data.files import Limits
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.*)", re.IGNORECASE)
 _VALUE = re.compile(rf"""\s*({_QUOTED}|[^\s,'"%{{}}][^,'"%{{}}]*?|)\s*(,|$)""")
 _ODD = re.compile(r"""[\s'"%{}]""")
+_ODD_BYTES = re.compile(rb"""['"%{}]|\r(?!\n)""")
+_BLANK, _AT_COMMAS = re.compile(rb"[ \t\v\f]"), re.compile(rb"[ \t\v\f]*,[ \t\v\f]*")
+_AT_ENDS = re.compile(rb"^[ \t\v\f]+|[ \t\v\f]+(?=\r?$)", re.MULTILINE)
+_BLOCK_BYTES = 2**20
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -32,6 +39,43 @@ def read_header(path: Path, lines: Iterator[str]) -> tuple[dict[str, str], int]:
         elif word and start != "%" and not word.lower().startswith("@relation"):
             raise MalformedFile(path, f"expected @attribute or @data, found {word[:80]!r}", line=n)
     raise MalformedFile(path, "expected a line @data, found none")
+
+
+@dataclass(eq=False)
+class Rows:
+    """The rows of an ARFF file as a CSV file. Blocks without quotes and comments, as most are, are not taken apart.
+
+    file     open at its beginning
+    n_lines  read so far; at first, those of the header
+    """
+
+    path: Path
+    file: IO[bytes]
+    limits: Limits
+    n_lines: int
+    held: bytes = b""
+
+    def __post_init__(self) -> None:
+        for _ in range(self.n_lines):
+            self.file.readline()
+
+    def read(self, n: int) -> bytes:
+        """The next n bytes; fewer at the end."""
+        while len(self.held) < n and (block := self.file.read(_BLOCK_BYTES)):
+            self.held += self._as_csv(block + self.file.readline(self.limits.line_bytes + 1))
+        read, self.held = self.held[:n], self.held[n:]
+        return read
+
+    def _as_csv(self, block: bytes) -> bytes:
+        if len(block) <= self.limits.line_bytes and not _ODD_BYTES.search(block):
+            self.n_lines += block.count(b"\n")
+            return _AT_ENDS.sub(b"", _AT_COMMAS.sub(b",", block)) if _BLANK.search(block) else block
+        made = []
+        for line in block.splitlines(keepends=True):
+            self.n_lines += 1
+            self.limits.check("line_bytes", len(line), self.path, f"line {self.n_lines} is longer")
+            made.append(csv_line(self.path, self.n_lines, line.decode("utf-8", "surrogateescape")))
+        return "".join(made).encode("utf-8", "surrogateescape")
 
 
 def csv_line(path: Path, n: int, line: str) -> str:

@@ -132,21 +132,21 @@ def _is_header(first: list[str], second: list[str]) -> bool:
     )
 
 
-def _lines(path: Path, file: IO[bytes], limits: Limits, errors: str = "replace") -> Iterator[str]:
+def _lines(path: Path, file: IO[bytes], limits: Limits) -> Iterator[str]:
     """Decoded lines; raises `BadTable` at one longer than the limit."""
     n = 1
     while line := file.readline(limits.line_bytes + 1):
         limits.check("line_bytes", len(line), path, f"line {n} is longer")
         if n == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
             raise MalformedFile(path, "expected text in UTF-8, found UTF-16; save it as UTF-8")
-        text = line.decode("utf-8", errors)
+        text = line.decode("utf-8", "replace")
         yield text.removeprefix("\ufeff") if n == 1 else text
         n += 1
 
 
-def _data_lines(source: Source, how: Dialect, file: IO[bytes], errors: str = "replace") -> Iterator[str]:
+def _data_lines(source: Source, how: Dialect, file: IO[bytes]) -> Iterator[str]:
     """Lines of CSV from the first that is not skipped."""
-    path, lines = Path(source.path), _lines(Path(source.path), file, source.limits, errors)
+    path, lines = Path(source.path), _lines(Path(source.path), file, source.limits)
     if not how.n_skipped:
         return lines
     return (arff.csv_line(path, n, line) for n, line in islice(enumerate(lines, 1), how.n_skipped, None))
@@ -209,8 +209,8 @@ def _opened(
     parse = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=how.delimiter)
     try:
         with open_bytes(path, source.limits) as file:
-            made = _Joined(_data_lines(source, how, file, "surrogateescape")) if how.n_skipped else file
-            ahead, reader = _ReadAhead(made), ()
+            rows = arff.Rows(path, file, source.limits, how.n_skipped) if how.n_skipped else file
+            ahead, reader = _ReadAhead(rows), ()
             _AHEAD.add(ahead)
             try:
                 reader = arrow_csv.open_csv(ahead, blocks, parse, convert)
@@ -232,20 +232,6 @@ def _opened(
 
 
 @dataclass(eq=False)
-class _Joined:
-    """Lines of text as a file of bytes."""
-
-    lines: Iterator[str]
-    held: bytes = b""
-
-    def read(self, n: int) -> bytes:
-        while len(self.held) < n and (some := "".join(islice(self.lines, 1024))):
-            self.held += some.encode("utf-8", "surrogateescape")
-        read, self.held = self.held[:n], self.held[n:]
-        return read
-
-
-@dataclass(eq=False)
 class _ReadAhead:
     """A file read ahead by a thread of Arrow's; once `over` is set, every read returns end of file.
 
@@ -253,7 +239,7 @@ class _ReadAhead:
     `_let_go` waits for it.
     """
 
-    file: IO[bytes] | _Joined
+    file: IO[bytes] | arff.Rows
     lock: Any = dataclasses.field(default_factory=Lock)
     over: bool = False
     closed: bool = False
