@@ -394,6 +394,7 @@ BAD_ARFF = {
         "@attribute a real\n@data\n1 % one\n",
         "line 3, column 1: expected a value .*, found '1 % one'",
     ),
+    "a million blanks": ("@attribute a real\n@data\n1" + " " * 10**6 + "2,'\n", "line 3, column 2: expected a value"),
     "a quote alone": ("@attribute a real\n@attribute b {x}\n@data\n\n1,'x\n", "line 5, column 2: expected a value "),
     "no rows": ("@attribute a real\n@attribute y real\n@data\n", "a.arff: it has no rows"),
     "text for a number": (

@@ -15,11 +15,12 @@ from laconic.data.files import Limits
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.*)", re.IGNORECASE)
-_VALUE = re.compile(rf"""\s*({_QUOTED}|[^\s,'"%{{}}][^,'"%{{}}]*?|)\s*(,|$)""")
+_VALUE = re.compile(rf"""\s*+({_QUOTED}|[^\s,'"%{{}}](?:[^,'"%{{}}]*[^\s,'"%{{}}])?+|)\s*+(,|$)""")
 _ODD = re.compile(r"""[\s'"%{}]""")
 _ODD_BYTES = re.compile(rb"""['"%{}]|\r(?!\n)""")
-_BLANK, _AT_COMMAS = re.compile(rb"[ \t\v\f]"), re.compile(rb"[ \t\v\f]*,[ \t\v\f]*")
-_AT_ENDS = re.compile(rb"^[ \t\v\f]+|[ \t\v\f]+(?=\r?$)", re.MULTILINE)
+_BLANK = re.compile(rb"[ \t\v\f]")
+_AT_COMMAS = re.compile(rb"(?<![ \t\v\f])[ \t\v\f]*+,[ \t\v\f]*+")  # from where a run of blanks begins, or each
+_AT_ENDS = re.compile(rb"(?<![ \t\v\f])[ \t\v\f]++(?=\r?$)|^[ \t\v\f]++", re.MULTILINE)  # of them is looked at
 _BLOCK_BYTES = 2**20
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
