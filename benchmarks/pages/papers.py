@@ -51,8 +51,11 @@ def claims_table(only: Sequence[str] = ()) -> str:
     heads = ["claim", "published", "ours", "counts as the same", "verdict", "run"]
     made = table(heads, [first.cells(others) for first, *others in best])
     refused: dict[str, list[str]] = {}
-    for line, led in ((line, line is same[0]) for same in best for line in same if line.verdict == NO and not only):
-        refused.setdefault(line.why, []).append(line.what if led else f"{line.what} ({line.where})")
+    for first, *others in best if not only else ():
+        named = [(first, first.what), *((o, f"{o.what} ({o.where})") for o in others if o.verdict != first.verdict)]
+        for line, claim in named:
+            if line.verdict == NO:
+                refused.setdefault(line.why, []).append(claim)
     explained = [f"**No: {'; '.join(claims)}.** {why[:1].upper()}{why[1:]}" for why, claims in refused.items()]
     return "\n\n".join([made, *explained])
 
