@@ -65,8 +65,7 @@ class Rows:
         if not isinstance(self.X, np.ndarray):
             return None
         deviation = self.X.std(0)
-        X = (self.X - self.X.mean(0)) / np.where(deviation > 0, deviation, 1)
-        return replace(self, X=X)
+        return replace(self, X=(self.X - self.X.mean(0)) / np.where(deviation > 0, deviation, 1))
 
     def lasso(self, share: float = SHARE) -> "Rows":
         """With absolute values as penalty: `share` of the least alpha that leaves no weight."""
@@ -76,9 +75,8 @@ class Rows:
 
     def objective(self, coef: np.ndarray, intercept: np.ndarray) -> float:
         """The objective that all contenders minimise; infinite where it is not finite."""
-        coef = np.atleast_2d(coef)
         with np.errstate(over="ignore", invalid="ignore"):
-            z = np.asarray(self.X @ coef.T + np.ravel(intercept))
+            z = np.asarray(self.X @ np.atleast_2d(coef).T + np.ravel(intercept))
             penalty = np.abs(coef).sum() if self.l1_ratio else np.square(coef).sum() / 2
             value = self._losses(z).mean() + self.alpha * penalty
         return float(value) if np.isfinite(value) else float("inf")

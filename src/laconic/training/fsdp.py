@@ -77,7 +77,7 @@ class ShardedCompressor(Compressor):
         units = find_units(model, settings.policy)
         comm = _ranks(units, "sharded", lambda fsdp: fsdp._reduce_scatter_process_group)
         replicas = _ranks(units, "replicated", replica_group)
-        copies = ScatterReduce(None if replica_codec is None else codec_for(replica_codec))
+        copies = ScatterReduce(replica_codec)
         _check_replicas(comm, replicas, settings, copies)
         weights = Weights.asked_for(weight_codec)
         for unit in units if weights.codec is not None else ():
