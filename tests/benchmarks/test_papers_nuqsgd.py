@@ -62,9 +62,12 @@ def test_runs_are_kept_and_rows_can_be_published(rows, options):
 
 def test_runs_of_an_earlier_document_are_not_run_again(rows, options, tmp_path):
     earlier = tmp_path / "earlier.json"
-    earlier.write_text(json.dumps({"rows": [row_fields(row) for row in rows]}))
+    made = [replace(row, environment={"cpu": "another"} if row.contender == "fp32" else None) for row in rows]
+    earlier.write_text(json.dumps({"rows": [row_fields(row) for row in made]}))
     elsewhere = replace(options, out=str(tmp_path / "runs"), seconds=0, earlier=str(earlier))
-    assert nuqsgd_rows(elsewhere) == rows
+    assert nuqsgd_rows(elsewhere) == made
+    said = document("papers-nuqsgd", made, Environment.here())["rows"]
+    assert [row["environment"]["cpu"] == "another" for row in said] == [True, False, False, False]
 
 
 def test_a_method_without_a_seed_of_full_precision_waits(rows, options, tmp_path):

@@ -6,7 +6,7 @@ Runs are those of `benchmarks.training`: one for each method and seed, in a fold
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -128,6 +128,7 @@ class NUQSGDRow:
                       None of one seed
     curve             loss, accuracy and both variances over the run, means over seeds
     runs              each seed's result, with its job
+    environment       that of an earlier document which has the same runs
     """
 
     problem: str
@@ -159,6 +160,7 @@ class NUQSGDRow:
     below_error: float | None
     curve: Sequence[Mapping[str, Any]]
     runs: Sequence[Mapping[str, Any]]
+    environment: Mapping[str, Any] | None = None
 
 
 Found = Mapping[int, Mapping[str, Any]]
@@ -167,9 +169,9 @@ Found = Mapping[int, Mapping[str, Any]]
 
 def nuqsgd_rows(options: NUQSGDOptions, progress: Progress = no_progress) -> list[NUQSGDRow]:
     """Run what is missing, and make rows of all methods that share a seed with full precision."""
-    if options.earlier is not None:
-        rows = json.loads(Path(options.earlier).read_text())["rows"]
-        keep([run for row in rows for run in row.get("runs", [])], Path(options.out))
+    rows = [] if options.earlier is None else json.loads(Path(options.earlier).read_text())["rows"]
+    keep([run for row in rows for run in row.get("runs", [])], Path(options.out))
+    where = {(row["contender"], tuple(row["seeds"])): row.get("environment") for row in rows}
     done = run_jobs(options.jobs(), Path(options.out), options.processes, options.seconds, progress)
     found: dict[str, dict[int, Mapping[str, Any]]] = {}
     for one in done:
@@ -179,7 +181,8 @@ def nuqsgd_rows(options: NUQSGDOptions, progress: Progress = no_progress) -> lis
     full = {seed: one["result"] for seed, one in found[FULL].items()}
     if any(result["losses"][0] is None for result in full.values()):
         raise WrongResult("training in full precision has diverged")
-    return [_row(options, member, kept, full) for member, kept in found.items() if kept.keys() & full.keys()]
+    made = [_row(options, member, kept, full) for member, kept in found.items() if kept.keys() & full.keys()]
+    return [replace(row, environment=where.get((row.contender, tuple(row.seeds)))) for row in made]
 
 
 def _row(options: NUQSGDOptions, member: str, kept: Found, full: Found) -> NUQSGDRow:

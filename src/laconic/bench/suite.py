@@ -76,8 +76,8 @@ def document(suite: str, rows: Sequence[Any], here: Environment, **more: Any) ->
 
     A row from an earlier run keeps its own environment.
     """
-    fields, machine = map(row_fields, rows), asdict(here)
-    return {"suite": suite, **more, "rows": [{**row, "environment": row.get("environment", machine)} for row in fields]}
+    machine, fields = {"environment": asdict(here)}, map(row_fields, rows)
+    return {"suite": suite, **more, "rows": [row if row.get("environment") else row | machine for row in fields]}
 
 
 def row_fields(row: Any) -> dict[str, Any]:
