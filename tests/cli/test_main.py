@@ -94,6 +94,19 @@ def test_a_stdout_that_takes_nothing_is_one_line_and_1(name, command):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_reader_that_stops_early_is_no_error(tmp_path):
+    """As `head` does: nothing is said, and the exit code is 1."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,y\n" + "1.5,1\n2.5,2\n" * 50_000)
+    assert main(["fit", str(rows), "--target", "y", "--family", "linear", "-o", str(tmp_path / "m.st"), "--quiet"]) == 0
+    command = [sys.executable, "-c", "import sys; from laconic.cli import main; sys.exit(main())", "predict"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*command, str(tmp_path / "m.st"), str(rows)], **pipes) as run:
+        assert run.stdout.readline() == b"prediction\n"
+        run.stdout.close()
+        assert (run.wait(), run.stderr.read()) == (1, b"")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
 def test_what_an_encoding_lacks_is_written_as_its_code(encoding, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -87,8 +87,7 @@ def stream_csv(
 def dialect(source: Source) -> Dialect:
     """The dialect of a file, as `source` gives it or else inferred from its first two lines.
 
-    Without a header,
-        columns are named c0, c1, …
+    Without a header, columns are named c0, c1, …
     """
     path, limits, asked = Path(source.path), source.limits, source.delimiter
     asked = _DELIMITERS.get(asked or "", asked)

@@ -294,6 +294,10 @@ class Compressor:
         if self.closed:
             raise RuntimeError("this compressor is closed; call laconic.compress on its model again")
 
+    def check_model(self, model: torch.nn.Module) -> None:
+        """Raise `RuntimeError` after `close`, or `ValueError` if the model is no longer the one that was compressed."""
+        self.require_open()
+
     def close(self) -> None:
         """End the threads and close the channels; to train the model further, call `laconic.compress` again."""
         if self.closed:

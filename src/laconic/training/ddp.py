@@ -272,10 +272,7 @@ def _before_forward(model: torch.nn.Module, *call: object) -> None:
         state = _hooks.get(model)
         if state is not None and state.error is not None:
             raise state.error()
-        compressor = _compressors[model]
-        compressor.require_open()
-        if isinstance(compressor, ShardedCompressor) and not compressor.agreed:
-            compressor.require_all_units(model)
+        _compressors[model].check_model(model)
 
 
 def _prepare(compressor: Compressor) -> None:

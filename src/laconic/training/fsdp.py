@@ -90,9 +90,10 @@ class ShardedCompressor(Compressor):
             settings, groups, parameters, device, comm, replicas, weights, units=units, n_units=n_units, copies=copies
         )
 
-    def require_all_units(self, model: torch.nn.Module) -> None:
-        """Raise `ValueError` if the model was sharded further since: FSDP2 would average those units by itself."""
-        if count_units(model) != self.n_units:
+    def check_model(self, model: torch.nn.Module) -> None:
+        """The same, and that the model was not sharded further since: FSDP2 would average those units by itself."""
+        self.require_open()
+        if not self.agreed and count_units(model) != self.n_units:
             raise ValueError(
                 "fully_shard was called after laconic.compress, which does not know of those parameters; "
                 "call compress() after the last fully_shard"
